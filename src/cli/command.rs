@@ -13,7 +13,7 @@ use super::options::{IGNORED, Key};
 use super::packet::{INPUT, OBSERVED, PacketKey};
 use super::raw::{OptionValue, Origin, RawOptions, SubCommand};
 use super::spec::Kind;
-use super::typed::{other_word, unquoted};
+use super::typed::{beside, extra, meant, other_word, unquoted};
 
 thread_local! {
     /// Whether this thread has read a command line without a sub-command.
@@ -297,6 +297,12 @@ fn read_packet(matches: &ArgMatches, raw: &mut RawOptions, errors: &mut Vec<Usag
     if let (SubCommand::Explain, Some(to)) = (raw.command, given(matches, TARGET))
         && !to.is_empty()
     {
+        if let Some(other) = given(matches, PacketKey::To.name()) {
+            let word = to.to_string_lossy().into_owned();
+            let hint = beside(&word, &[other.clone(), to.clone()]);
+            let hint = hint.or_else(|| Some("explain is about one destination".to_owned()));
+            return errors.push(UsageError::ExtraWord { word, hint });
+        }
         raw.ask(PacketKey::To, to.to_string_lossy().into_owned());
     }
     for &key in raw.command.own_options() {
@@ -369,22 +375,27 @@ pub(super) fn explain(error: &clap::Error, arguments: &[OsString]) -> UsageError
             // `-json`, of which the parser names the first letter.
             let written =
                 arguments.iter().filter_map(|word| word.to_str()).find(|word| word.starts_with(&flag));
-            let hint = written.and_then(other_word).or_else(|| other_word(&flag)).map(str::to_owned);
+            let hint = meant(written.unwrap_or(&flag), &flag);
             let hint =
                 hint.or_else(|| did_you_mean(ContextKind::SuggestedArg).filter(|_| commands.is_empty()));
             UsageError::UnknownFlag { flag, hint, commands }
         }
         Some(word) if kind == ErrorKind::UnknownArgument || kind == ErrorKind::InvalidSubcommand => {
-            let hint = boolean_before(&word, arguments)
-                .map(|flag| match other_word(flag).filter(|_| !BOOLEANS.contains(&word.as_str())) {
-                    Some(hint) => hint.to_owned(),
-                    None => format!("a boolean takes its value behind `=`: {flag}={word}"),
+            let of_boolean = || {
+                boolean_before(&word, arguments).map(|flag| {
+                    match other_word(flag).filter(|_| !BOOLEANS.contains(&word.as_str())) {
+                        Some(hint) => hint.to_owned(),
+                        None => format!("a boolean takes its value behind `=`: {flag}={word}"),
+                    }
                 })
+            };
+            let hint = beside(&word, arguments)
+                .or_else(of_boolean)
                 .or_else(|| {
                     let flag = unquoted(&word, arguments)?;
                     Some(format!("if the value of {flag} is an asterisk, quote it for the shell: {flag} '*'"))
                 })
-                .or_else(|| other_word(&word).map(str::to_owned))
+                .or_else(|| extra(&word, arguments))
                 .or_else(|| did_you_mean(ContextKind::SuggestedSubcommand));
             UsageError::ExtraWord { word, hint }
         }

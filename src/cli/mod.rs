@@ -71,10 +71,14 @@ pub fn parse(
         Ok(matches) => command::read(&matches, &mut raw, &mut errors),
         Err(error) if !error.use_stderr() => return Ok(Outcome::Print(error.to_string())),
         Err(error) => {
-            errors.push(command::explain(&error, &arguments));
+            let error = command::explain(&error, &arguments);
+            // Which word is the destination is then unknown.
+            let is_unclear = matches!(error, UsageError::ExtraWord { .. })
+                && arguments.iter().any(|word| word == SubCommand::Explain.name());
+            errors.push(error);
             // The rest is read all the same, for the log flags and for more errors to report.
             let lenient = command().ignore_errors(true);
-            if let Ok(matches) = lenient.try_get_matches_from(&arguments) {
+            if !is_unclear && let Ok(matches) = lenient.try_get_matches_from(&arguments) {
                 command::read(&matches, &mut raw, &mut errors);
             }
             command::read_log_flags(&arguments, &mut raw);

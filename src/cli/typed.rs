@@ -1,7 +1,9 @@
 //! Forms of command lines that people type and clap does not have.
 
 use std::ffi::{OsStr, OsString};
+use std::net::SocketAddr;
 
+use super::options::Key;
 use super::raw::SubCommand;
 
 /// `help SUBCOMMAND` and `version` become options, and `-o json` of a sub-command becomes `--output json`: no
@@ -39,6 +41,53 @@ pub(crate) const ASK_ABOUT_A_POD: &str = "`kubectl capture explain pod/NAME` ask
 /// What people type who know other programs, and what is meant here: in each line words without their dashes,
 /// or `OPTION=VALUE`, and the hint.
 const OTHER_WORDS: &str = include_str!("typed.txt");
+
+/// What an unknown option or word is here, as a hint: one of [`OTHER_WORDS`], or an option whose name, or
+/// annotation, has the same parts in another order or notation. `of` is the word as the parser has it.
+pub(super) fn meant(written: &str, of: &str) -> Option<String> {
+    let name = written.split_once('=').map_or(written, |(name, _)| name);
+    let name = name.rsplit_once('/').map_or(name, |(_, name)| name);
+    if let Some(hint) = other_word(name).or_else(|| other_word(of)) {
+        return Some(hint.to_owned());
+    }
+    let letters = letters(name);
+    let has_them = |known: &str| !letters.is_empty() && self::letters(known) == letters;
+    let is_it = |key: &&Key| {
+        let spec = key.spec();
+        let annotation = spec.annotation.and_then(|key| key.rsplit_once('/'));
+        spec.has_flag() && (has_them(spec.name) || annotation.is_some_and(|(_, name)| has_them(name)))
+    };
+    Key::ALL.iter().find(is_it).map(|key| format!("did you mean {key}?"))
+}
+
+/// The letters of a name, without those of parts that people leave out, and of plurals.
+fn letters(name: &str) -> Vec<char> {
+    let name = name.to_ascii_lowercase().replace("istio", "").replace("local", "");
+    let mut letters: Vec<char> = name.chars().filter(|c| c.is_ascii_alphabetic() && *c != 's').collect();
+    letters.sort_unstable();
+    letters
+}
+
+/// What is meant by a word too many: a pod, or the port of the address before it.
+pub(super) fn beside(word: &str, arguments: &[OsString]) -> Option<String> {
+    if arguments.iter().any(|word| word.as_encoded_bytes().starts_with(b"pod/")) {
+        return Some(ASK_ABOUT_A_POD.to_owned());
+    }
+    let port = word.parse().ok()?;
+    let pairs = arguments.iter().zip(arguments.iter().skip(1)).filter(|(_, next)| *next == word);
+    let address = pairs.filter_map(|(address, _)| address.to_str()?.parse().ok()).next()?;
+    Some(format!("did you mean {}?", SocketAddr::new(address, port)))
+}
+
+/// What is meant by a word that is too many for a sub-command, or another word for one.
+pub(super) fn extra(word: &str, arguments: &[OsString]) -> Option<String> {
+    let has = |sub: SubCommand| arguments.iter().skip(1).any(|word| word == sub.name());
+    if has(SubCommand::Diff) {
+        return Some("diff compares two rule sets".to_owned());
+    }
+    let of_bundle = || format!("did you mean `istio-iptables bundle > {word}`?");
+    meant(word, word).or_else(|| has(SubCommand::Bundle).then(of_bundle))
+}
 
 /// What a word is here that other programs have for the same, as a hint.
 pub(crate) fn other_word(word: &str) -> Option<&'static str> {
@@ -117,7 +166,7 @@ mod tests {
                 assert_eq!(other_word(word), Some(hint));
                 let of_option = word.split_once('=').map(|(name, _)| name);
                 let is_option = |name: &str| {
-                    super::super::Key::by_name(name).is_some()
+                    Key::by_name(name).is_some()
                         || SubCommand::ALL
                             .iter()
                             .any(|sub| sub.own_options().iter().any(|key| key.name() == name))

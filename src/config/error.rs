@@ -40,17 +40,17 @@ impl Expected {
 
     /// Adds a hint if an option's value is almost one of its words, or what another program calls one.
     pub(super) fn or_meant(self, option: &str, given: &str, words: &[&str]) -> Self {
+        let small = given.to_ascii_lowercase();
+        if let Some(hint) = other_word(&format!("{option}={small}")) {
+            return self.hint(hint);
+        }
         if self.hint.is_some() || words.contains(&given) {
             return self;
         }
-        let small = given.to_ascii_lowercase();
         let is_meant = |word: &&&str| word.eq_ignore_ascii_case(given) || is_misspelt(&small, word);
         match words.iter().find(is_meant) {
             Some(word) => self.hint(format!("did you mean {word}?")),
-            None => match other_word(&format!("{option}={small}")) {
-                Some(hint) => self.hint(hint),
-                None => self,
-            },
+            None => self,
         }
     }
 }

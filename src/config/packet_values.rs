@@ -108,14 +108,17 @@ pub(super) fn destination(text: &str) -> Result<SocketAddr, Expected> {
         Err(_) if text.parse::<Ipv6Addr>().is_ok() => {
             Err(expected().hint("add the port, with the address in brackets"))
         }
-        Err(_) if text.trim_matches(['[', ']']).parse::<IpAddr>().is_ok() => {
-            Err(expected().hint("add the port"))
-        }
+        Err(_) if is_address(text) => Err(expected().hint("add the port")),
         Err(_) if text.contains("://") => {
             Err(expected()
                 .hint("leave the scheme and the path out, and give an address: names are not resolved"))
         }
         Err(_) if text.starts_with("pod/") => Err(expected().hint(ASK_ABOUT_A_POD)),
+        Err(_)
+            if text.rsplit_once(':').is_some_and(|(address, port)| is_address(address) && is_name(port)) =>
+        {
+            Err(expected().hint("give the number of the port"))
+        }
         Err(_) if text.contains('%') => {
             Err(expected().hint("name the interface with --out or --in, not in the address"))
         }
@@ -129,15 +132,27 @@ pub(super) fn destination(text: &str) -> Result<SocketAddr, Expected> {
     }
 }
 
-/// What is meant by an address with a protocol behind its port, as other tools write it.
+fn is_name(text: &str) -> bool {
+    text.starts_with(|first: char| first.is_ascii_alphabetic())
+}
+
+/// Whether it is one without a port, also in brackets.
+fn is_address(text: &str) -> bool {
+    text.trim_matches(['[', ']']).parse::<IpAddr>().is_ok()
+}
+
+/// What is meant by an address with a protocol or a port behind a slash, as other tools write it.
 fn protocol_hint(flag: &str, text: &str) -> Option<String> {
     let (address, name) = text.rsplit_once('/').filter(|(address, _)| !address.ends_with('/'))?;
     let is_socket = address.parse::<SocketAddr>().is_ok();
-    let is_address = address.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
+    let is_address = is_address(address);
     let names = [Transport::Tcp, Transport::Udp].map(Transport::name);
     let Some(protocol) = names.into_iter().find(|known| known.eq_ignore_ascii_case(name)) else {
-        let is_name = name.starts_with(|first: char| first.is_ascii_alphabetic());
-        return (is_name && is_socket)
+        // No prefix is that long.
+        if let (Ok(address), Ok(port @ 129..)) = (address.parse(), name.parse()) {
+            return Some(format!("did you mean {}?", SocketAddr::new(address, port)));
+        }
+        return (is_name(name) && is_socket)
             .then(|| format!("TCP and UDP alone are ever captured: {flag} {address}"));
     };
     let (port, more) = match (is_socket, is_address) {

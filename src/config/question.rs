@@ -1,5 +1,6 @@
 //! The options of `bundle`, `check`, `diff`, `guard`, `observe` and `show`, and the output format.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::cli::{Heading, Key, OptionValue, Origin, PacketKey, RawOptions, SubCommand};
@@ -234,7 +235,12 @@ pub(super) fn read_guard(raw: &RawOptions, errors: &mut Vec<ConfigError>) -> Opt
 /// Reads the options of `observe`.
 pub(super) fn read_observe(raw: &RawOptions, errors: &mut Vec<ConfigError>) -> Option<ObserveOptions> {
     let mut reader = Reader { raw, errors };
-    let to = reader.optional(PacketKey::Range, |text| range(text).map(|range| range.network));
+    let to = reader.optional(PacketKey::Range, |text| {
+        range(text).map(|range| range.network).map_err(|expected| match text.parse::<SocketAddr>() {
+            Ok(to) => expected.hint(format!("did you mean --to {} --port {}?", to.ip(), to.port())),
+            Err(_) => expected,
+        })
+    });
     let port = reader.optional(PacketKey::Port, |text| {
         values::decimal(text)
             .and_then(|port| u16::try_from(port).ok())

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::hash::Hash;
+use std::net::IpAddr;
 
 use crate::cli::{Key, Kind, Origin, RawOptions};
 
@@ -55,7 +56,8 @@ impl<'a> Reader<'a> {
     /// Notes a value that does not parse.
     pub(super) fn refuse(&mut self, key: Key, given: &str, expected: Expected) {
         let spec = key.spec();
-        let expected = expected.or_unquoted(given).or_meant(spec.name, given, spec.words);
+        let mut expected = expected.or_unquoted(given).or_meant(spec.name, given, spec.words);
+        expected.hint = expected.hint.or_else(|| of_another_option(key, given).map(Into::into));
         self.errors.push(ConfigError::Value { origin: self.origin(key), given: given.to_owned(), expected });
     }
 
@@ -197,4 +199,28 @@ fn all(key: Key, item: &str) -> Option<&'static str> {
         return None;
     };
     is_everything(item).then_some(hint)
+}
+
+/// What is meant by a value of another option's kind.
+fn of_another_option(key: Key, given: &str) -> Option<&'static str> {
+    let is_name = given.starts_with(|first: char| first.is_ascii_alphabetic());
+    let is_interface = is_name
+        && given.chars().all(|c| c.is_ascii_alphanumeric())
+        && given.ends_with(|last: char| last.is_ascii_digit());
+    let address = given.split_once('/').map_or(given, |(address, _)| address);
+    if given.contains("e+") {
+        return Some("a template has made a float of the number: quote it there");
+    }
+    if matches!(key, Key::ProxyUid | Key::ProxyGid) && is_name {
+        return Some("the variable ENVOY_USER takes a name");
+    }
+    if key.spec().kind != Kind::List {
+        return None;
+    }
+    if is_interface {
+        return Some("-c excludes an interface");
+    }
+    let is_of_ranges = matches!(key, Key::ServiceCidr | Key::ServiceExcludeCidr);
+    let is_range = !is_of_ranges && address.parse::<IpAddr>().is_ok();
+    is_range.then_some("-i captures ranges, -x excludes them")
 }

@@ -22,7 +22,7 @@ const FORMAT: &str = "text or json";
 const COMMANDS: &[Case] = &[
     (&["--nosuch"], &["\"--nosuch\"", "--help"]),
     (&["-Z"], &["\"-Z\"", "--help"]),
-    (&["--envoy-prot", "1"], &["did you mean --envoy-port?"]),
+    (&["--envoy-prot", "1"], &["did you mean --envoy-port (-p)?"]),
     (&["foo"], &["\"foo\"", "sub-commands are apply, "]),
     (&["cleanupp"], &["did you mean cleanup?"]),
     (&["explain", "foo"], &["--to: \"foo\"", TO]),
@@ -200,12 +200,80 @@ const OTHER_PROGRAMS: &[Case] = &[
     (&["--ip-family", "both"], &["--ip-family: \"both\"", "did you mean dual?"]),
 ];
 
+/// Names that options, annotations and rules have elsewhere.
+const OTHER_NAMES: &[Case] = &[
+    (&["--exclude-outbound-ports", "80"], &["mean --istio-local-outbound-ports-exclude (-o)?"]),
+    (&["--istio-outbound-ports-exclude=80"], &["mean --istio-local-outbound-ports-exclude (-o)?"]),
+    (&["--istio-exclude-outbound-port", "80"], &["mean --istio-local-outbound-ports-exclude (-o)?"]),
+    (&["--exclude-inbound-ports", "80"], &["mean --istio-local-exclude-ports (-d)?"]),
+    (&["--inbound-ports-exclude", "80"], &["mean --istio-local-exclude-ports (-d)?"]),
+    (&["--ISTIO_INBOUND_PORTS=80"], &["mean --istio-inbound-ports (-b)?"]),
+    (&["--exclude-outbound-ip-ranges", "10.0.0.0/8"], &["mean --istio-service-exclude-cidr (-x)?"]),
+    (&["--excludeOutboundIPRanges", "10.0.0.0/8"], &["mean --istio-service-exclude-cidr (-x)?"]),
+    (&["--includeOutboundIPRanges", "10.0.0.0/8"], &["mean --istio-service-cidr (-i)?"]),
+    (&["--includeInboundPorts", "80"], &["mean --istio-inbound-ports (-b)?"]),
+    (&["--excludeInboundPorts", "80"], &["mean --istio-local-exclude-ports (-d)?"]),
+    (&["--includeOutboundPorts", "80"], &["mean --istio-outbound-ports (-q)?"]),
+    (&["--excludeOutboundPorts", "80"], &["mean --istio-local-outbound-ports-exclude (-o)?"]),
+    (&["--excludeInterfaces", "eth1"], &["mean --istio-exclude-interfaces (-c)?"]),
+    (&["--kubevirtInterfaces", "eth1"], &["mean --kube-virt-interfaces (-k)?"]),
+    (&["--interceptionMode", "TPROXY"], &["mean --istio-inbound-interception-mode (-m)?"]),
+    (
+        &["traffic.sidecar.istio.io/excludeOutboundPorts=80"],
+        &["mean --istio-local-outbound-ports-exclude (-o)?"],
+    ),
+    (&["traffic.sidecar.istio.io/kubevirtInterfaces=eth1"], &["mean --kube-virt-interfaces (-k)?"]),
+    (&["--tproxy"], &["\"--tproxy\"", "`-m TPROXY`"]),
+    (&["--uid", "5"], &["\"--uid\"", "mean --proxy-uid (-u)?"]),
+    (&["--gid", "5"], &["\"--gid\"", "mean --proxy-gid (-g)?"]),
+    (&["--exclude-cidr", "10.0.0.0/8"], &["mean --istio-service-exclude-cidr (-x)?"]),
+    (&["--exclude-ports", "80"], &["-d excludes inbound ports, -o outbound ones"]),
+    (&["--dns"], &["--redirect-dns"]),
+    (&["--ipv6"], &["`--ip-family ipv6`"]),
+    (&["--dport", "80"], &["explain takes --to ADDRESS:PORT", "-b (inbound) or -q (outbound)"]),
+    (&["-s", "10.0.0.0/8"], &["explain takes --src ADDRESS", "-b, -q"]),
+    (&["-D", "OUTPUT", "1"], &["\"-D\"", "options describe traffic, not rules"]),
+];
+
+/// Values in the wrong place, or in another form.
+const OTHER_VALUES: &[Case] = &[
+    (&["explain", "live"], &["--to: \"live\"", "did you mean --live?"]),
+    (&["explain", "--to", "10.3.4.5:http"], &[TO, "the number of the port"]),
+    (&["explain", "--to", "[fd00::5]:http"], &[TO, "the number of the port"]),
+    (&["explain", "--to", "10.3.4.5/443"], &[TO, "did you mean 10.3.4.5:443?"]),
+    (&["explain", "--to", "10.3.4.5", "80"], &["\"80\"", "did you mean 10.3.4.5:80?"]),
+    (&["explain", "fd00::5", "80"], &["\"80\"", "did you mean [fd00::5]:80?"]),
+    (&["explain", "10.3.4.5", "443", "--from", "outside"], &["\"443\"", "did you mean 10.3.4.5:443?"]),
+    (&["explain", "--to", "10.3.4.5:1", "10.3.4.5:2"], &["\"10.3.4.5:2\"", "one destination"]),
+    (
+        &["explain", "--live", "-n", "default", "pod/web"],
+        &["\"pod/web\"", "`kubectl capture explain pod/NAME`"],
+    ),
+    (
+        &["explain", "--live", "pod/web", "-n", "default"],
+        &["\"default\"", "`kubectl capture explain pod/NAME`"],
+    ),
+    (&["-d", "10.0.0.0/8"], &["(-d): \"10.0.0.0/8\"", PORT, "-i captures ranges, -x excludes them"]),
+    (&["-c", "10.0.0.0/8"], &["(-c): \"10.0.0.0/8\"", NAME, "-i captures ranges, -x excludes them"]),
+    (&["-b", "80,fd00::1"], &["(-b): \"fd00::1\"", PORT, "-i captures ranges, -x excludes them"]),
+    (&["-i", "eth0"], &["(-i): \"eth0\"", RANGE, "-c excludes an interface"]),
+    (&["-o", "eth0"], &["(-o): \"eth0\"", PORT, "-c excludes an interface"]),
+    (&["-u", "istio-proxy"], &["(-u): \"istio-proxy\"", ID, "the variable ENVOY_USER takes a name"]),
+    (&["-u", "1.00068e+09"], &["(-u): \"1.00068e+09\"", ID, "quote it"]),
+    (&["-p", "1.5001e+04"], &["(-p): \"1.5001e+04\"", PORT, "quote it"]),
+    (&["--probe-timeout", "5min"], &["\"5min\"", "did you mean 5m?"]),
+    (&["bundle", "pod.json"], &["\"pod.json\"", "did you mean `istio-iptables bundle > pod.json`?"]),
+    (&["diff", "live", "live", "live"], &["\"live\"", "diff compares two rule sets"]),
+    (&["observe", "--to", "10.3.4.5:80"], &["\"10.3.4.5:80\"", "did you mean --to 10.3.4.5 --port 80?"]),
+];
+
 /// A terminal of 80 columns and 24 lines.
 const ONE_SCREEN: usize = 80 * 12;
 
 #[test]
 fn every_bad_option_is_one_line_with_option_value_and_what_is_accepted() {
-    for (words, expected) in [COMMANDS, QUESTIONS, RUNS, TRAFFIC, OTHER_PROGRAMS].into_iter().flatten() {
+    let all = [COMMANDS, QUESTIONS, RUNS, TRAFFIC, OTHER_PROGRAMS, OTHER_NAMES, OTHER_VALUES];
+    for (words, expected) in all.into_iter().flatten() {
         let ended = Command::new(&*BUILT).args(*words).env_clear().output().unwrap();
         let log = String::from_utf8(ended.stderr).unwrap();
         assert_eq!(ended.status.code(), Some(64), "{words:?}: {log}");

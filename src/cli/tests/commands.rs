@@ -36,7 +36,7 @@ fn unexpected_arguments_are_refused_with_hint() {
         ),
         (
             &["--istio-inbound-port=80"],
-            "unknown option \"--istio-inbound-port\"; did you mean --istio-inbound-ports?",
+            "unknown option \"--istio-inbound-port\"; did you mean --istio-inbound-ports (-b)?",
         ),
         (&["show", "--to", "10.0.0.1:80"], "unknown option \"--to\" here; it belongs to explain, observe"),
         (&["check", "--watch"], "unknown option \"--watch\" here; it belongs to show"),
