@@ -42,8 +42,17 @@ pub fn reply(argument: Option<&str>) -> Option<Reply> {
         other => {
             let accepted = "install, status, audit, uninstall, --help or --version";
             let mut commands = COMMANDS.into_iter();
-            let hint = commands.find(|command| is_misspelt(other, command));
-            let hint = hint.map(|command| format!("; did you mean {command}?")).unwrap_or_default();
+            let hint = match other.to_ascii_lowercase().as_str() {
+                "check" => "; `audit` compares the live rules (CHECK of CNI is CNI_COMMAND=CHECK)".to_owned(),
+                "add" | "del" | "gc" => "; the container runtime sets CNI_COMMAND for that".to_owned(),
+                "repair" | "guard" => {
+                    format!("; the agent does that: `istio-cni install --{other}`, see its --help")
+                }
+                _ => commands
+                    .find(|command| is_misspelt(other, command))
+                    .map(|command| format!("; did you mean {command}?"))
+                    .unwrap_or_default(),
+            };
             let problem = format!("unknown argument {other:?}, expected {accepted}{hint}\n");
             (problem, Exit::Usage)
         }

@@ -83,6 +83,24 @@ fn bad_usage_is_exit_64_with_one_line() {
     }
 }
 
+/// Words of options that count only beside others. Each line has a second mistake: a run without any would
+/// install.
+#[test]
+fn words_are_refused_also_where_they_have_no_effect() {
+    let events = "--pod-events: \"maybe\" is not accepted, expected one of true, false";
+    for (args, part) in [
+        (&["--pod-events=maybe"][..], events),
+        (&["--pod-events=maybe", "--guard=off", "--repair=off"], events),
+        (&["--guard=off", "--repair=off", "--netns-dir=x"], "--netns-dir: \"x\" is not accepted"),
+        (&["--repair=off", "--results-dir=x"], "--results-dir: \"x\" is not accepted"),
+        (&["--repair=off", "--repair-broken-pod-label-key=a b"], "expected the key of a label"),
+    ] {
+        let args = [&["install", "--drop-in=x"], args].concat();
+        let (code, _, stderr) = run(&args, &[]);
+        assert!(code == Some(64) && stderr.contains(part), "{args:?}: {stderr}");
+    }
+}
+
 /// Whatever arguments a runtime gives, it gets JSON; so does a program that forgets the variables.
 #[test]
 fn runtime_gets_json() {
@@ -109,6 +127,20 @@ fn wrong_arguments_are_refused_with_what_is_meant() {
         (&["audit", "--pod", "x"], "unknown argument \"--pod\"; --help lists the options"),
         (&["status", "--output", "json"], "unknown argument \"--output\""),
         (&["uninstall", "--dry-run"], "unknown argument \"--dry-run\""),
+        (&["add"], "the container runtime sets CNI_COMMAND"),
+        (&["check"], "`audit` compares the live rules"),
+        (&["repair"], "`istio-cni install --repair`"),
+        (&["install", "--mounted-cni-net-dir=/x"], "did you mean --net-dir?"),
+        (&["install", "--cni-net-dir", "/x"], "did you mean --net-dir?"),
+        (&["audit", "--cni-net-dir", "/x"], "did you mean --net-dir?"),
+        (&["install", "--log_output_level=debug"], "did you mean --log-level?"),
+        (&["install", "--log_level=debug"], "did you mean --log-level?"),
+        (&["install", "--NET_DIR=/x"], "did you mean --net-dir?"),
+        (&["install", "--monitoring-port=15014"], "did you mean --listen=[::]:PORT?"),
+        (&["install", "--repair-enabled=true"], "did you mean --repair?"),
+        (&["install", "--repair-delete-pods"], "did you mean --repair=delete?"),
+        (&["audit", "--repair-enabled"], "--help lists the options"),
+        (&["install", "--chained-cni-plugin=true"], "leave it out"),
     ] {
         let (code, stdout, stderr) = run(args, &[]);
         assert!(code == Some(64) && stdout.is_empty() && stderr.contains(part), "{args:?}: {stderr}");

@@ -33,10 +33,10 @@ impl ParsedArgs {
             };
             let row = name.strip_prefix("--").and_then(|name| rows.iter().find(|row| row.0 == name));
             let Some((name, takes, _)) = row else {
-                let hint = meant(rows, name).map_or_else(
-                    || "--help lists the options".to_owned(),
-                    |meant| format!("did you mean --{meant}?"),
-                );
+                let hint = meant(rows, name)
+                    .map(|meant| format!("did you mean --{meant}?"))
+                    .or_else(|| of_istio(rows, name))
+                    .unwrap_or_else(|| "--help lists the options".to_owned());
                 return Err(InstallError::new(format!("unknown argument {arg:?}; {hint}")));
             };
             let value = match (takes, value) {
@@ -167,9 +167,56 @@ fn long(arg: &str) -> &str {
 
 /// The option that was probably meant: without its dashes, or one character off.
 fn meant(rows: &[Row], name: &str) -> Option<&'static str> {
-    let name = name.trim_start_matches('-');
+    let name = &name.trim_start_matches('-').replace('_', "-").to_ascii_lowercase();
     let mut known = rows.iter().map(|row| row.0);
     known.clone().find(|known| *known == name).or_else(|| known.find(|known| is_misspelt(name, known)))
+}
+
+/// Options of Istio's `install-cni` whose names differ here, and what is meant: options of the table, with
+/// their values.
+const OF_ISTIO: [(&str, &str); 15] = [
+    ("cni-agent-run-dir", "run-dir"),
+    ("cni-net-dir", "net-dir"),
+    ("kubecfg-file-name", "kubeconfig"),
+    ("log-output-level", "log-level"),
+    ("monitoring-port", "listen=[::]:PORT"),
+    ("mounted-cni-net-dir", "net-dir"),
+    ("plugin-log-level", "log-level"),
+    ("repair-delete-pods", "repair=delete"),
+    ("repair-enabled", "repair"),
+    ("repair-init-container-name", "repair"),
+    ("repair-label-pods", "repair=label"),
+    ("repair-node-name", "node-name"),
+    ("repair-repair-pods", "repair=repair"),
+    ("repair-run-as-daemon", "repair"),
+    ("repair-sidecar-annotation", "repair"),
+];
+
+/// Istio's options that nothing stands for.
+const ONLY_OF_ISTIO: [&str; 12] = [
+    "ambient-enabled",
+    "chained-cni-plugin",
+    "cni-network-config",
+    "cni-network-config-file",
+    "ctrlz-port",
+    "kube-ca-file",
+    "kubeconfig-mode",
+    "log-uds-address",
+    "skip-cni-binaries",
+    "skip-tls-verify",
+    "update-cni-binaries",
+    "ztunnel-uds-address",
+];
+
+/// What is meant by an option of Istio's `install-cni`, in kebab case or as its variable.
+fn of_istio(rows: &[Row], name: &str) -> Option<String> {
+    let name = name.trim_start_matches('-').replace('_', "-").to_ascii_lowercase();
+    if ONLY_OF_ISTIO.contains(&name.as_str()) {
+        return Some("an option of Istio's install-cni without a meaning here: leave it out".to_owned());
+    }
+    let (_, meant) = OF_ISTIO.into_iter().find(|(of_istio, _)| *of_istio == name)?;
+    let option = meant.split_once('=').map_or(meant, |(option, _)| option);
+    rows.iter().any(|row| row.0 == option).then(|| format!("did you mean --{meant}?"))
 }
 
 /// `$(POD_NAMESPACE)` is what a variable that is not set leaves.

@@ -271,6 +271,7 @@ fn text(given: &ParsedArgs, command: &str, rows: &[Row]) -> Option<String> {
 }
 
 fn pods(given: &ParsedArgs) -> Result<Option<PodsOptions>, InstallError> {
+    let events = given.one_of("pod-events", &["true", "false"])? == "true";
     let Some(node) = given.text("node-name") else {
         let needs_it = [
             ("kubeconfig", given.text("kubeconfig").is_some()),
@@ -294,7 +295,6 @@ fn pods(given: &ParsedArgs) -> Result<Option<PodsOptions>, InstallError> {
         ));
     }
     let kubeconfig = given.text("kubeconfig").map(|_| given.directory("kubeconfig", "")).transpose()?;
-    let events = given.one_of("pod-events", &["true", "false"])? == "true";
     Ok(Some(PodsOptions {
         node: node.to_owned(),
         kubeconfig,
@@ -304,18 +304,21 @@ fn pods(given: &ParsedArgs) -> Result<Option<PodsOptions>, InstallError> {
 }
 
 fn guard(given: &ParsedArgs) -> Result<Option<GuardOptions>, InstallError> {
+    let netns_dir = given.directory("netns-dir", NETNS_DIR)?;
     let action = match given.one_of("guard", &["repair", "lockdown", "report", "off"])? {
         "repair" => GuardAction::Repair,
         "report" => GuardAction::Report,
         "lockdown" => GuardAction::Lockdown,
         _ => return Ok(None),
     };
-    let netns_dir = given.directory("netns-dir", NETNS_DIR)?;
     Ok(Some(GuardOptions { action, netns_dir, reset_escaped: given.flag("reset-escaped") }))
 }
 
 fn repair(given: &ParsedArgs, pods: Option<&PodsOptions>) -> Result<Option<RepairOptions>, InstallError> {
     let wanted = given.one_of("repair", &["repair", "event", "label", "delete", "off"])?;
+    let label = (given.label(LABEL_KEY, DEFAULT_LABEL.0)?, given.label(LABEL_VALUE, DEFAULT_LABEL.1)?);
+    let results_dir = given.directory(RESULTS, RESULTS_DIR)?;
+    let netns_dir = given.directory("netns-dir", NETNS_DIR)?;
     let Some(action) = RepairAction::ALL.into_iter().find(|action| action.name() == wanted) else {
         return Ok(None);
     };
@@ -328,12 +331,7 @@ fn repair(given: &ParsedArgs, pods: Option<&PodsOptions>) -> Result<Option<Repai
     if let Some(problem) = problem {
         return Err(InstallError::new(format!("--repair: {wanted} is not accepted {problem}")));
     }
-    Ok(Some(RepairOptions {
-        action,
-        label: (given.label(LABEL_KEY, DEFAULT_LABEL.0)?, given.label(LABEL_VALUE, DEFAULT_LABEL.1)?),
-        results_dir: given.directory(RESULTS, RESULTS_DIR)?,
-        netns_dir: given.directory("netns-dir", NETNS_DIR)?,
-    }))
+    Ok(Some(RepairOptions { action, label, results_dir, netns_dir }))
 }
 
 /// Reads the arguments of `istio-cni uninstall`. Returns the log level, too.
