@@ -297,10 +297,9 @@ fn read_packet(matches: &ArgMatches, raw: &mut RawOptions, errors: &mut Vec<Usag
     if let (SubCommand::Explain, Some(to)) = (raw.command, given(matches, TARGET))
         && !to.is_empty()
     {
-        if let Some(other) = given(matches, PacketKey::To.name()) {
+        if given(matches, PacketKey::To.name()).is_some() {
             let word = to.to_string_lossy().into_owned();
-            let hint = beside(&word, &[other.clone(), to.clone()]);
-            let hint = hint.or_else(|| Some("explain is about one destination".to_owned()));
+            let hint = Some("one destination, as ADDRESS:PORT, is enough".to_owned());
             return errors.push(UsageError::ExtraWord { word, hint });
         }
         raw.ask(PacketKey::To, to.to_string_lossy().into_owned());
@@ -390,6 +389,7 @@ pub(super) fn explain(error: &clap::Error, arguments: &[OsString]) -> UsageError
                 })
             };
             let hint = beside(&word, arguments)
+                .map(str::to_owned)
                 .or_else(of_boolean)
                 .or_else(|| {
                     let flag = unquoted(&word, arguments)?;

@@ -1,7 +1,6 @@
 //! Forms of command lines that people type and clap does not have.
 
 use std::ffi::{OsStr, OsString};
-use std::net::SocketAddr;
 
 use super::options::Key;
 use super::raw::SubCommand;
@@ -46,12 +45,12 @@ const OTHER_WORDS: &str = include_str!("typed.txt");
 /// annotation, has the same parts in another order or notation. `of` is the word as the parser has it.
 pub(super) fn meant(written: &str, of: &str) -> Option<String> {
     let name = written.split_once('=').map_or(written, |(name, _)| name);
-    let name = name.rsplit_once('/').map_or(name, |(_, name)| name);
+    let name = name.rsplit_once('/').map_or(name, |(_, name)| name).trim_start_matches('-');
     if let Some(hint) = other_word(name).or_else(|| other_word(of)) {
         return Some(hint.to_owned());
     }
     let letters = letters(name);
-    let has_them = |known: &str| !letters.is_empty() && self::letters(known) == letters;
+    let has_them = |known: &str| letters != [0; 26] && self::letters(known) == letters;
     let is_it = |key: &&Key| {
         let spec = key.spec();
         let annotation = spec.annotation.and_then(|key| key.rsplit_once('/'));
@@ -60,23 +59,28 @@ pub(super) fn meant(written: &str, of: &str) -> Option<String> {
     Key::ALL.iter().find(is_it).map(|key| format!("did you mean {key}?"))
 }
 
-/// The letters of a name, without those of parts that people leave out, and of plurals.
-fn letters(name: &str) -> Vec<char> {
-    let name = name.to_ascii_lowercase().replace("istio", "").replace("local", "");
-    let mut letters: Vec<char> = name.chars().filter(|c| c.is_ascii_alphabetic() && *c != 's').collect();
-    letters.sort_unstable();
+/// How often a name has each letter, without those of parts that people leave out, and of plurals.
+fn letters(name: &str) -> [u8; 26] {
+    let name = name.strip_prefix("istio-").unwrap_or(name);
+    let name = name.strip_prefix("local-").unwrap_or(name);
+    let mut letters = [0; 26];
+    for letter in name.bytes().map(|letter| letter.to_ascii_lowercase()).filter(|letter| *letter != b's') {
+        let at = usize::from(letter.wrapping_sub(b'a'));
+        if let Some(count) = letters.get_mut(at) {
+            *count = u8::saturating_add(*count, 1);
+        }
+    }
     letters
 }
 
 /// What is meant by a word too many: a pod, or the port of the address before it.
-pub(super) fn beside(word: &str, arguments: &[OsString]) -> Option<String> {
+pub(super) fn beside(word: &str, arguments: &[OsString]) -> Option<&'static str> {
     if arguments.iter().any(|word| word.as_encoded_bytes().starts_with(b"pod/")) {
-        return Some(ASK_ABOUT_A_POD.to_owned());
+        return Some(ASK_ABOUT_A_POD);
     }
-    let port = word.parse().ok()?;
-    let pairs = arguments.iter().zip(arguments.iter().skip(1)).filter(|(_, next)| *next == word);
-    let address = pairs.filter_map(|(address, _)| address.to_str()?.parse().ok()).next()?;
-    Some(format!("did you mean {}?", SocketAddr::new(address, port)))
+    let is_port = word.bytes().all(|digit| digit.is_ascii_digit());
+    (is_port && arguments.iter().any(|word| word == SubCommand::Explain.name()))
+        .then_some("address and port are one word: ADDRESS:PORT")
 }
 
 /// What is meant by a word that is too many for a sub-command, or another word for one.

@@ -149,8 +149,8 @@ fn protocol_hint(flag: &str, text: &str) -> Option<String> {
     let names = [Transport::Tcp, Transport::Udp].map(Transport::name);
     let Some(protocol) = names.into_iter().find(|known| known.eq_ignore_ascii_case(name)) else {
         // No prefix is that long.
-        if let (Ok(address), Ok(port @ 129..)) = (address.parse(), name.parse()) {
-            return Some(format!("did you mean {}?", SocketAddr::new(address, port)));
+        if is_address && name.parse::<u16>().is_ok_and(|port| port > 128) {
+            return Some("a colon is before the port".to_owned());
         }
         return (is_name(name) && is_socket)
             .then(|| format!("TCP and UDP alone are ever captured: {flag} {address}"));

@@ -236,9 +236,9 @@ pub(super) fn read_guard(raw: &RawOptions, errors: &mut Vec<ConfigError>) -> Opt
 pub(super) fn read_observe(raw: &RawOptions, errors: &mut Vec<ConfigError>) -> Option<ObserveOptions> {
     let mut reader = Reader { raw, errors };
     let to = reader.optional(PacketKey::Range, |text| {
-        range(text).map(|range| range.network).map_err(|expected| match text.parse::<SocketAddr>() {
-            Ok(to) => expected.hint(format!("did you mean --to {} --port {}?", to.ip(), to.port())),
-            Err(_) => expected,
+        range(text).map(|range| range.network).map_err(|expected| {
+            let has_port = text.parse::<SocketAddr>().is_ok();
+            if has_port { expected.hint("--port takes the port") } else { expected }
         })
     });
     let port = reader.optional(PacketKey::Port, |text| {

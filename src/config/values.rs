@@ -184,10 +184,8 @@ pub(super) fn duration(text: &str) -> Result<Duration, Expected> {
         Some(nanoseconds) if nanoseconds > 0 => Ok(Duration::from_nanos(nanoseconds.unsigned_abs())),
         Some(_) => Err(expected()),
         None if decimal(text).is_some() => Err(expected().hint(format!("a unit is missing: {text}s?"))),
-        None => match text.strip_suffix("min").filter(|number| decimal(number).is_some()) {
-            Some(number) => Err(expected().hint(format!("did you mean {number}m?"))),
-            None => Err(flag_hint(expected(), text)),
-        },
+        None if text.ends_with("min") => Err(expected().hint("minutes are m")),
+        None => Err(flag_hint(expected(), text)),
     }
 }
 

@@ -207,7 +207,6 @@ const OTHER_NAMES: &[Case] = &[
     (&["--istio-exclude-outbound-port", "80"], &["mean --istio-local-outbound-ports-exclude (-o)?"]),
     (&["--exclude-inbound-ports", "80"], &["mean --istio-local-exclude-ports (-d)?"]),
     (&["--inbound-ports-exclude", "80"], &["mean --istio-local-exclude-ports (-d)?"]),
-    (&["--ISTIO_INBOUND_PORTS=80"], &["mean --istio-inbound-ports (-b)?"]),
     (&["--exclude-outbound-ip-ranges", "10.0.0.0/8"], &["mean --istio-service-exclude-cidr (-x)?"]),
     (&["--excludeOutboundIPRanges", "10.0.0.0/8"], &["mean --istio-service-exclude-cidr (-x)?"]),
     (&["--includeOutboundIPRanges", "10.0.0.0/8"], &["mean --istio-service-cidr (-i)?"]),
@@ -230,8 +229,8 @@ const OTHER_NAMES: &[Case] = &[
     (&["--exclude-ports", "80"], &["-d excludes inbound ports, -o outbound ones"]),
     (&["--dns"], &["--redirect-dns"]),
     (&["--ipv6"], &["`--ip-family ipv6`"]),
-    (&["--dport", "80"], &["explain takes --to ADDRESS:PORT", "-b (inbound) or -q (outbound)"]),
-    (&["-s", "10.0.0.0/8"], &["explain takes --src ADDRESS", "-b, -q"]),
+    (&["--dport", "80"], &["explain takes --to ADDRESS:PORT", "-b (inbound) or -q (outbound ports)"]),
+    (&["-s", "10.0.0.0/8"], &["explain takes --src ADDRESS", "a run none"]),
     (&["-D", "OUTPUT", "1"], &["\"-D\"", "options describe traffic, not rules"]),
 ];
 
@@ -240,10 +239,10 @@ const OTHER_VALUES: &[Case] = &[
     (&["explain", "live"], &["--to: \"live\"", "did you mean --live?"]),
     (&["explain", "--to", "10.3.4.5:http"], &[TO, "the number of the port"]),
     (&["explain", "--to", "[fd00::5]:http"], &[TO, "the number of the port"]),
-    (&["explain", "--to", "10.3.4.5/443"], &[TO, "did you mean 10.3.4.5:443?"]),
-    (&["explain", "--to", "10.3.4.5", "80"], &["\"80\"", "did you mean 10.3.4.5:80?"]),
-    (&["explain", "fd00::5", "80"], &["\"80\"", "did you mean [fd00::5]:80?"]),
-    (&["explain", "10.3.4.5", "443", "--from", "outside"], &["\"443\"", "did you mean 10.3.4.5:443?"]),
+    (&["explain", "--to", "10.3.4.5/443"], &[TO, "a colon is before the port"]),
+    (&["explain", "--to", "10.3.4.5", "80"], &["\"80\"", "ADDRESS:PORT"]),
+    (&["explain", "fd00::5", "80"], &["\"80\"", "ADDRESS:PORT"]),
+    (&["explain", "10.3.4.5", "443", "--from", "outside"], &["\"443\"", "ADDRESS:PORT"]),
     (&["explain", "--to", "10.3.4.5:1", "10.3.4.5:2"], &["\"10.3.4.5:2\"", "one destination"]),
     (
         &["explain", "--live", "-n", "default", "pod/web"],
@@ -261,10 +260,10 @@ const OTHER_VALUES: &[Case] = &[
     (&["-u", "istio-proxy"], &["(-u): \"istio-proxy\"", ID, "the variable ENVOY_USER takes a name"]),
     (&["-u", "1.00068e+09"], &["(-u): \"1.00068e+09\"", ID, "quote it"]),
     (&["-p", "1.5001e+04"], &["(-p): \"1.5001e+04\"", PORT, "quote it"]),
-    (&["--probe-timeout", "5min"], &["\"5min\"", "did you mean 5m?"]),
+    (&["--probe-timeout", "5min"], &["\"5min\"", "minutes are m"]),
     (&["bundle", "pod.json"], &["\"pod.json\"", "did you mean `istio-iptables bundle > pod.json`?"]),
     (&["diff", "live", "live", "live"], &["\"live\"", "diff compares two rule sets"]),
-    (&["observe", "--to", "10.3.4.5:80"], &["\"10.3.4.5:80\"", "did you mean --to 10.3.4.5 --port 80?"]),
+    (&["observe", "--to", "10.3.4.5:80"], &["\"10.3.4.5:80\"", "--port takes the port"]),
 ];
 
 /// A terminal of 80 columns and 24 lines.
