@@ -219,6 +219,7 @@ mod tests {
         let counted = |what| [0, 1, 2].map(|number| count(number, what));
         assert_eq!(counted("port"), ["0 ports", "1 port", "2 ports"]);
         assert_eq!(counted("class"), ["0 classes", "1 class", "2 classes"]);
+        assert_eq!(counted("more kind"), ["0 more kinds", "1 more kind", "2 more kinds"]);
     }
 
     #[test]

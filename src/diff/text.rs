@@ -56,7 +56,7 @@ pub(super) fn text(compared: &Compared<'_>) -> String {
         let _ = writeln!(text, "also different: {}\n  A {}\n  B {}", difference.witness, a.words, b.words);
     }
     if let Some(more @ 1..) = differences.len().checked_sub(MOST + 1) {
-        let _ = writeln!(text, "and {more} more kinds of differences");
+        let _ = writeln!(text, "and {} of differences", count(more, "more kind"));
     }
     let obstacles = obstacles(compared);
     for obstacle in obstacles.iter().take(MOST) {

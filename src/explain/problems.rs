@@ -24,7 +24,7 @@ use crate::model::{
     DNS_CAPTURE_PORT, DNS_PORT, Family, FibRoute, InterfaceAddress, Network, Port, RouteKind, Transport,
 };
 use crate::ordered::Ordered as _;
-use crate::text::one_line;
+use crate::text::{count, one_line};
 
 /// Most problems of kinds of traffic.
 const MOST: usize = 8;
@@ -469,13 +469,19 @@ fn of_traffic(rows: &[Row], named: &[Finding]) -> Vec<Finding> {
         }
     }
     let finding = |(problem, row, more): &(&row::Problem, &Row, usize)| {
-        let more = if *more == 0 { String::new() } else { format!(" (and {more} more kinds of traffic)") };
+        let more = match *more {
+            0 => String::new(),
+            more => format!(" (and {} of traffic)", count(more, "more kind")),
+        };
         let cause = format!("{} ({}) {}{more}", row.kind, row.family, problem.sentence);
         problem.finding(row, &cause, Some(&row.question))
     };
     let mut findings: Vec<Finding> = found.iter().take(MOST).map(finding).collect();
     if let Some(more @ 1..) = found.len().checked_sub(MOST) {
-        findings.push(Finding::new(Problem::TrafficLost, format!("{more} more problems of other packets")));
+        findings.push(Finding::new(
+            Problem::TrafficLost,
+            format!("{} of other packets", count(more, "more problem")),
+        ));
     }
     findings
 }

@@ -116,7 +116,7 @@ impl Problem {
             Self::NoRules => (
                 "no-rules",
                 "no capture rule is live",
-                "`istio-iptables` with the pod's options writes them; in a cluster: `kubectl delete pod NAME`",
+                "`istio-iptables -i '*' -b '*'`, beside the pod's other options, writes them; in a cluster: `kubectl delete pod NAME`",
             ),
             Self::CapturesNothing => (
                 "captures-nothing",

@@ -395,7 +395,7 @@ fn flushed_rules_are_the_first_problem(fixture: Fixture) {
             pod.iptables(family, "-t nat -F");
         }
     }
-    is_the_only_problem(&pod, &[], "no-rules", "no rule", "kubectl delete pod");
+    is_the_only_problem(&pod, &[], "no-rules", "no rule", "`istio-iptables -i '*' -b '*'`");
     let said = pod.istio_iptables(&["check"]).run().ended_with(1).stdout();
     assert!(said.starts_with("no capture rule is live\n"), "{said}");
 }
