@@ -31,6 +31,14 @@ impl fmt::Display for CapturedAgain {
     }
 }
 
+impl CapturedAgain {
+    /// What the pod's specification must say.
+    pub(super) fn mend(self) -> String {
+        let Self(Process { gid, .. }) = self;
+        format!("`runAsUser: 0` and `runAsGroup: {gid}` for the proxy's container")
+    }
+}
+
 impl Pod<'_> {
     /// The user of the socket that listens on the proxy's ports, where that is known, and the group of the
     /// options: the kernel lists sockets without their group. That of its process counts if rules do not

@@ -72,6 +72,9 @@ fn tproxy_as_another_user_than_root(fixture: Fixture) {
                 let said = pod.bare_istio_iptables(&packet).run().succeeded().stdout();
                 let is_named = verdict(&said).contains("the proxy's connection to the app is captured again");
                 assert_eq!(is_named, is_captured, "{uid}, {from}: {said}");
+                let is_mended =
+                    said.contains("`runAsUser: 0` and `runAsGroup: 1337` for the proxy's container");
+                assert_eq!(is_mended, is_captured, "{uid}, {from}: {said}");
             }
         }
     }

@@ -63,7 +63,8 @@ impl ReplyProblem {
 
 impl From<CapturedAgain> for ReplyProblem {
     fn from(problem: CapturedAgain) -> Self {
-        Self { ends_at_proxy: true, ..problem.to_string().into() }
+        let fix = fix::Fix { command: problem.mend(), table: None, precedes_removal: false };
+        Self { ends_at_proxy: true, fix: Some(fix), ..problem.to_string().into() }
     }
 }
 
