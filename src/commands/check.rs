@@ -4,7 +4,7 @@ use super::capture::{decide, desired, warn_of_name_servers};
 use super::check_format;
 use super::diff;
 use super::interfaces;
-use super::namespace::{enter, network, require_net_admin};
+use super::namespace::{enter, network, of_fixes, require_net_admin};
 use crate::apply::live_inspection::LiveInspection;
 use crate::apply::{self, Access, differences::Differences};
 use crate::config::{
@@ -35,7 +35,11 @@ pub(super) fn report(
     warn_of_name_servers(&config);
     let found = Differences { has_no_rules, ..compared(&current, (&config, given), own, run)? };
     let exit = if found.is_none() { Exit::Done } else { Exit::Different };
-    Ok((check_format::check(&found, options.as_ref(), output), exit))
+    let mut text = check_format::check(&found, options.as_ref(), output);
+    if output == Output::Text && !found.problems().is_empty() {
+        text.push_str(&of_fixes(run));
+    }
+    Ok((text, exit))
 }
 
 /// Compares the live rules with those of a configuration and the options for it that differ from their

@@ -1,7 +1,7 @@
 //! `explain`: what happens to a packet, of the options or in a live pod.
 
 use super::interfaces;
-use super::namespace::{enter, enter_settled, network};
+use super::namespace::{enter, enter_settled, network, of_fixes};
 use crate::apply::live_inspection::LiveInspection;
 use crate::apply::{self, Access};
 use crate::config::{CaptureConfig, GivenOption, Intent, PacketQuery, Resolved, RunOptions};
@@ -52,7 +52,10 @@ pub(super) fn explain(
     if query.destination.is_none() {
         pod.note_missing_listeners();
     }
-    let explain::Report { text, is_as_expected } = explain::report(query, &pod);
+    let explain::Report { mut text, is_as_expected, has_fixes } = explain::report(query, &pod);
+    if has_fixes {
+        text.push_str(&of_fixes(run));
+    }
     // What was not read may be a problem.
     let is_certain = is_as_expected && (is_read || query.expected.is_none());
     Ok((text, if is_certain { Exit::Done } else { Exit::Different }))

@@ -56,6 +56,17 @@ pub(super) fn require_other_namespace(run: &RunOptions) -> Result<(), Failure> {
     )))
 }
 
+/// A note below a report with fixes: where their commands act. Empty where that is the network namespace in
+/// which they are typed.
+pub(super) fn of_fixes(run: &RunOptions) -> String {
+    let entered = match &run.network_namespace {
+        None => return String::new(),
+        Some(NetworkNamespace::Pid(pid)) => format!("--target {pid} --net"),
+        Some(NetworkNamespace::Path(path)) => format!("--net={}", path_shown(path)),
+    };
+    format!("\nnote: fixes are for that network namespace, not for this one: `nsenter {entered} COMMAND`\n")
+}
+
 pub(super) fn enter(run: &RunOptions) -> Result<(), Failure> {
     if let Some(namespace) = &run.network_namespace {
         netns::enter(&namespace.path()).map_err(|error| {

@@ -241,6 +241,8 @@ pub struct Report {
     pub text: String,
     /// Whether the answer is the expected one, if one is.
     pub is_as_expected: bool,
+    /// Whether it is a text with fixes.
+    pub has_fixes: bool,
 }
 
 /// The report to a question.
@@ -248,6 +250,7 @@ pub struct Report {
 pub fn report(query: &PacketQuery, pod: &Pod<'_>) -> Report {
     let (rules, none) = (pod.rules(), Rules::default());
     let of_family = |packet: &Packet| rules.get(&packet.family()).unwrap_or(&none);
+    let is_text = query.output == Output::Text && !query.is_diagram;
     if let Some(destination) = query.destination {
         let query = &of_running_app(query, pod);
         let packet = Packet::of(query, destination, pod.config, pod.network).with_defaults(query, pod);
@@ -274,14 +277,16 @@ pub fn report(query: &PacketQuery, pod: &Pod<'_>) -> Report {
             Output::Text => text::packet(&packet, &walk, (&reason, &otherwise()), &problems, pod),
             Output::Json => json::packet(&packet, &walk, (&reason, &otherwise()), &problems, pod),
         };
-        return Report { text, is_as_expected };
+        let has_fixes = is_text && !problems.is_empty();
+        return Report { text, is_as_expected, has_fixes };
     }
     let Overview { rows, problems, .. } = Overview::of(pod);
     let text = match query.output {
         Output::Text => text::overview(&rows, &problems, pod),
         Output::Json => json::overview(&rows, &problems, pod),
     };
-    Report { text, is_as_expected: query.expected.is_none() || problems.is_empty() }
+    let is_as_expected = query.expected.is_none() || problems.is_empty();
+    Report { text, is_as_expected, has_fixes: is_text && !problems.is_empty() }
 }
 
 /// Whether nothing may decide that cannot be evaluated: no rule, no policy rule, and nothing beside them.

@@ -375,6 +375,30 @@ fn changed_native_rules_change_the_verdict(fixture: Fixture) {
     }
 }
 
+/// A fix is typed where the question was asked.
+fn a_fix_names_the_network_namespace(pod: &Pod, pid: &str, question: &[&str]) {
+    pod.iptables(Family::V4, "-t nat -I OUTPUT -d 192.0.2.0/24 -j ACCEPT");
+    let node = Namespace::new();
+    let note = format!(
+        "note: fixes are for that network namespace, not for this one: `nsenter --target {pid} --net COMMAND`"
+    );
+    for (words, outcome) in [
+        (question, "not captured"),
+        (&["explain", "--live", "--pid", pid], "problem"),
+        (&["check", "--pid", pid], "problem"),
+    ] {
+        let said = Program::new(&node, words).run().stdout();
+        assert!(said.contains(outcome) && said.trim_end().ends_with(&note), "{words:?}: {said}");
+    }
+    let inside = pod.istio_iptables(&["explain", "--live", "--to", "192.0.2.10:80"]).run().stdout();
+    assert!(inside.contains("fix ") && !inside.contains("nsenter"), "{inside}");
+    let iptables = pod.fixture.backend.tool(Family::V4, "");
+    let fix = "-t nat -D OUTPUT -d 192.0.2.0/24 -j ACCEPT".split(' ');
+    let fix: Vec<&str> = ["--target", pid, "--net", &iptables].into_iter().chain(fix).collect();
+    node.run(|| tool("nsenter", &fix, ""));
+    Program::new(&node, question).run().output_contains("captured: goes to the proxy");
+}
+
 fn process_names_the_network_namespace(fixture: Fixture) {
     let pod = fixture.pod();
     pod.apply(&EVERYTHING);
@@ -385,6 +409,9 @@ fn process_names_the_network_namespace(fixture: Fixture) {
     let explained = Program::new(&Namespace::new(), &question).run();
     let by_options = ["explain", "--pid", &pid, "--to", "192.0.2.10:80"];
     let by_options = Program::new(&Namespace::new(), &by_options).run();
+    if pod.fixture.backend != Backend::Native {
+        a_fix_names_the_network_namespace(&pod, &pid, &question);
+    }
     drop(process.stdin.take());
     process.wait().expect("cat ends");
     explained.succeeded().output_contains("captured: goes to the proxy's outbound port 15001");
