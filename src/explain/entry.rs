@@ -98,7 +98,7 @@ impl Entry {
     }
 
     /// Whether it is a foreign rule that changes the mark of a packet or of its connection.
-    pub(crate) fn changes_mark(&self) -> bool {
+    pub(super) fn changes_mark(&self) -> bool {
         self.is_foreign() && self.rule.effect().mark_change().is_some()
     }
 

@@ -46,7 +46,8 @@ impl<'a> Examined<'a> {
         network: Network<'a>,
     ) -> Vec<Self> {
         let of = |(family, desired): (&Family, &'a FamilyRules)| {
-            let is_marked = |rules: &Rules| rules.foreign().iter().any(|(_, entry)| entry.changes_mark());
+            let is_marked =
+                |rules: &Rules| rules.foreign().iter().any(|(_, entry)| entry.rule.effect().may_mark());
             Some(Self {
                 family: *family,
                 desired,

@@ -98,6 +98,14 @@ impl Effect {
         }
     }
 
+    /// Whether the packet, or its connection, may have another mark afterwards: also where a program, or a
+    /// target that is not read, decides.
+    #[must_use]
+    pub fn may_mark(&self) -> bool {
+        let may = matches!(self, Self::Takes | Self::Queues { .. } | Self::ToSocket { .. });
+        may || matches!(self, Self::GivesSocket(_, Some(_))) || self.mark_change().is_some()
+    }
+
     /// Whether the packet gets a loopback address as its destination.
     #[must_use]
     pub const fn is_to_loopback(&self) -> bool {

@@ -202,6 +202,15 @@ mod tests {
         assert_eq!(effect_of("-j MARK --set-xmark 0x0/0x0"), Effect::Continues);
         assert!(matches!(effect_of("-j MARK --set-xmark 0x4000/0x4000"), Effect::ChangesMark(_)));
         assert_eq!(effect_of("-j HMARK --hmark-mod 2"), Effect::Marks);
+        for marks in [
+            "-j HMARK --hmark-mod 2",
+            "-j NFQUEUE --queue-num 1",
+            "-p tcp -j TPROXY --on-port 1",
+            "-j SYNPROXY",
+        ] {
+            assert!(effect_of(marks).may_mark(), "{marks}");
+        }
+        assert!(!effect_of("-j DROP").may_mark() && !effect_of("-j LOG").may_mark());
         assert_eq!(effect_of("-j CT --zone-orig 5"), Effect::SetsZone(Some(Zone { original: 5, reply: 0 })));
         assert_eq!(effect_of("-j CT --zone mark"), Effect::SetsZone(None));
         assert_eq!(effect_of("-g empty"), Effect::Chain { name: "empty".to_owned(), is_goto: true });

@@ -26,13 +26,8 @@ for_these_fixtures!(
         ipv4_rules_that_another_program_flushed_are_the_first_problem,
         ipv6_only_that_was_asked_for_is_no_problem,
         uncaptured_dns_is_the_first_problem,
-        a_route_that_drops_is_named_and_not_the_rule_of_the_main_table,
         app_without_a_listener_is_the_first_problem,
-        missing_default_route_is_the_first_problem,
         a_policy_that_drops_is_mended_by_the_fix,
-        a_policy_rule_that_rejects_is_mended_by_the_fix,
-        replies_that_a_route_drops_count_as_a_difference,
-        routes_to_some_networks_only_are_no_problem,
         a_pod_that_works_has_no_problem
     ]
 );
@@ -97,7 +92,7 @@ fn check_names_them(pod: &Pod, problems: &[[String; 3]]) {
 }
 
 #[track_caller]
-fn is_the_only_problem(pod: &Pod, question: &[&str], id: &str, cause: &str, fix: &str) {
+pub(crate) fn is_the_only_problem(pod: &Pod, question: &[&str], id: &str, cause: &str, fix: &str) {
     let found = problems(pod, question);
     if question.is_empty() {
         check_names_them(pod, &found);
@@ -168,51 +163,13 @@ fn accept_in_our_chain_is_the_first_problem(pod: &Pod) {
     assert_eq!(problems(pod, &[]), [[""; 3]; 0], "a run mends it");
 }
 
-fn a_route_that_drops_is_named_and_not_the_rule_of_the_main_table(fixture: Fixture) {
-    let pod = fixture.pod();
-    let _servers = (pod.proxy_listens_without_dns(), pod.app_listens(&[8080]));
-    pod.apply(&OPTIONS);
-    for ip in ["ip", "ip -6"] {
-        pod.namespace.run(|| {
-            for command in
-                [format!("{ip} route del default || true"), format!("{ip} route add unreachable default")]
-            {
-                tool("sh", &["-c", &command], "");
-            }
-        });
-    }
-    let check = pod.bare_istio_iptables(&["check"]).run().ended_with(1).stdout();
-    assert!(check.contains("unreachable default"), "{check}");
-    assert!(check.contains("`ip route show table all` lists the routes: correct the one"), "{check}");
-    assert!(check.contains("`ip -6 route show table all`"), "{check}");
-    assert!(!check.contains("rule del"), "{check}");
-}
-
-fn missing_default_route_is_the_first_problem(fixture: Fixture) {
-    let pod = fixture.pod();
-    let _servers = (pod.proxy_listens_without_dns(), pod.app_listens(&[8080]));
-    pod.apply(&OPTIONS);
-    pod.namespace.run(|| tool("ip", &["route", "flush", "default"], ""));
-    let cause = "app to a server (IPv4): no policy rule leads to a route to ";
-    is_the_only_problem(&pod, &[], "no-route", cause, "`ip route`");
-    pod.bare_istio_iptables(&["check"]).run().ended_with(0).output_contains("note: no-route: ");
-    pod.namespace.run(|| tool("ip", &["-6", "route", "flush", "default"], ""));
-    is_the_only_problem(
-        &pod,
-        &[],
-        "no-route",
-        "; app to a server (IPv6): no policy rule leads",
-        "`ip route`",
-    );
-}
-
 /// The fixes of lost traffic, none of which is the question about it; the first one of each is run.
 #[track_caller]
-fn fixes_of_lost_traffic(pod: &Pod, question: &[&str]) -> Vec<String> {
+pub(crate) fn fixes_of_lost_traffic(pod: &Pod, question: &[&str]) -> Vec<String> {
     fixes_of(pod, "traffic-lost", question)
 }
 
-fn fixes_of(pod: &Pod, problem: &str, question: &[&str]) -> Vec<String> {
+pub(crate) fn fixes_of(pod: &Pod, problem: &str, question: &[&str]) -> Vec<String> {
     let found = problems(pod, question);
     let lost = found.into_iter().filter(|[id, ..]| id == problem);
     let fixes: Vec<String> = lost.map(|[_, _, fix]| fix).collect();
@@ -252,80 +209,6 @@ fn a_policy_that_drops_is_mended_by_the_fix(fixture: Fixture) {
     }
     assert_eq!(problems(&pod, &[]), [[""; 3]; 0], "the fixes mend it");
     pod.outside().call(target).captured(15006, target);
-}
-
-fn a_policy_rule_that_rejects_is_mended_by_the_fix(fixture: Fixture) {
-    let pod = fixture.pod();
-    let _servers = (pod.proxy_listens_without_dns(), pod.app_listens(&[8080]));
-    pod.apply(&OPTIONS);
-    for (ip, family) in [("ip", Family::V4), ("ip -6", Family::V6)] {
-        let service = family.service();
-        let range = ipnetwork::IpNetwork::from(service);
-        let add = format!("{ip} rule add to {range} prohibit pref 77");
-        pod.namespace.run(|| tool("sh", &["-ec", &add], ""));
-        let to = at(service, 80).to_string();
-        for words in [&[][..], &["--to", &to]] {
-            let fixes = fixes_of(&pod, "policy-routing", words);
-            let deletion = format!("`{ip} rule del pref 77 from all to {range} prohibit`");
-            assert_eq!(fixes[0], deletion, "{words:?}: {fixes:#?}");
-        }
-        // `check` names the rule once, by the same name and with the same fix.
-        let check = pod.bare_istio_iptables(&["check", "--output", "json"]).run().ended_with(1).stdout();
-        let check: Value = serde_json::from_str(&check).expect("JSON");
-        let named = check["problems"].as_array().expect("problems");
-        assert_eq!(named.len(), 1, "{check:#}");
-        assert_eq!(named[0]["id"], "policy-routing", "{check:#}");
-        assert!(
-            named[0]["fix"].as_str().expect("a fix").contains(&format!("`{ip} rule del pref 77 ")),
-            "{check:#}"
-        );
-        // The only notice is the warning of a run, with the cause of the problem.
-        assert_eq!(check["notices"], serde_json::json!([named[0]["cause"]]), "{check:#}");
-        run_fix(&pod, &fixes_of(&pod, "policy-routing", &[])[0]);
-        assert_eq!(problems(&pod, &[]), [[""; 3]; 0], "the fix mends it");
-    }
-}
-
-/// A foreign mark of connections from outside leads the proxy's replies to a route that drops them.
-fn replies_that_a_route_drops_count_as_a_difference(fixture: Fixture) {
-    let pod = fixture.pod();
-    let _servers = (pod.proxy_listens_without_dns(), pod.app_listens(&[8080]));
-    pod.apply(&OPTIONS);
-    let marks = "table inet marks {
-        chain o { type route hook output priority -150; meta mark set ct mark; };
-        chain p { type filter hook prerouting priority -150; iifname != lo ct mark set 0x99; };
-    }";
-    pod.namespace.run(|| tool("nft", &["-f", "-"], marks));
-    pod.bare_istio_iptables(&["check"]).run().ended_with(0);
-    let routes = "ip rule add fwmark 0x99 lookup 77 pref 77; ip route add blackhole default table 77";
-    pod.namespace.run(|| tool("sh", &["-ec", routes], ""));
-    let check = pod.bare_istio_iptables(&["check"]).run().ended_with(1).stdout();
-    assert!(check.contains(" 1. traffic-lost: client to the app"), "{check}");
-    assert!(check.contains("blackhole default"), "{check}");
-    let fixes = fixes_of_lost_traffic(&pod, &[]);
-    run_fix(&pod, &fixes[0]);
-    pod.bare_istio_iptables(&["check"]).run().ended_with(0);
-    let target = at(Family::V4.pod(), 8080);
-    pod.outside().call(target).captured(15006, target);
-}
-
-/// A pod that reaches the networks of its cluster and nothing else, as in an isolated environment.
-fn routes_to_some_networks_only_are_no_problem(fixture: Fixture) {
-    let pod = fixture.pod();
-    let _servers = (pod.proxy_listens_without_dns(), pod.app_listens(&[8080]));
-    pod.apply(&OPTIONS);
-    for (ip, cluster) in [("ip", Family::V4.service_range()), ("ip -6", Family::V6.service_range())] {
-        let limit = format!(
-            "way=$({ip} route show default | cut -d ' ' -f 2-5); {ip} route flush default; {ip} route add {cluster} $way"
-        );
-        pod.namespace.run(|| tool("sh", &["-ec", &limit], ""));
-    }
-    assert_eq!(problems(&pod, &[]), [[""; 3]; 0]);
-    let check = pod.bare_istio_iptables(&["check"]).run().ended_with(0).stdout();
-    assert!(!check.contains("no-route"), "{check}");
-    let [elsewhere, reason] = ["198.51.100.7:80", "no policy rule leads to a route to 198.51.100.7"];
-    let asked = pod.bare_istio_iptables(&["explain", "--live", "--to", elsewhere]).run().stdout();
-    assert!(asked.contains(reason), "{asked}");
 }
 
 fn proxy_without_listeners_is_the_first_problem(fixture: Fixture) {

@@ -20,6 +20,7 @@ mod backend_agreement;
 mod backend_choice;
 mod backend_switch;
 mod broken_pods;
+mod broken_routes;
 mod bundle;
 mod capture_removal;
 mod captured_by_istio;
